@@ -325,7 +325,7 @@ class KeywordsAndStates(nn.Module):
         return Result(last=y, hidden=hidden + (y,), state={"h": h, "c": [h.tanh()]}, cache=None if not use_cache else h, pooled=h)
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused=("few is float16",))
+@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT})
 class WidthsOfNumbers(nn.Module):
     """Buffers of half, softmax in double, casts that come back, type_as, a table of halves that is made wide."""
     def __init__(self):

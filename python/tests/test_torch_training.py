@@ -16,6 +16,7 @@ if torch is not None:
     SIZES = {"ids": {0: "batch", 1: "time"}, "labels": {0: "batch", 1: "time"}}
     X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
     ROWS = {"x": {0: "batch"}, "y": {0: "batch"}}
+    ONLY = {"x": {0: "batch"}}
 
     class Tied(nn.Module):
         """A table that is the last layer too, its padding, a temperature, a buffer, a frozen weight, a part of no use."""
@@ -252,6 +253,80 @@ class Objectives(Case):
         self.refused(tfmc.UsageError, "layers.0 (BatchNorm1d) is in training mode", tfmc.from_torch, *call[0], **call[1])
         module.layers[0] = nn.AlphaDropout(0.5)
         self.refused(tfmc.Error, "alpha_dropout", tfmc.from_torch, *call[0], **call[1])
+
+    def test_whole_items_dropped(self):
+        """DropPath as timm, torchvision and transformers write it."""
+        def timm(x, keep):
+            return x * x.new_empty((x.shape[0], 1)).bernoulli_(keep).div_(keep)
+
+        def torchvision(x, keep):
+            noise = torch.empty([x.shape[0]] + [1] * (x.ndim - 1)).bernoulli_(keep)
+            return x * noise.div_(keep)
+
+        def transformers(x, keep):
+            drawn = keep + torch.rand((x.shape[0], 1), dtype=x.dtype)
+            return x.div(keep) * drawn.floor_()
+
+        class Dropped(nn.Module):
+            def __init__(self, how):
+                super().__init__()
+                self.how = how
+
+            def forward(self, x):
+                return self.how(x, 0.5) if self.training else x
+        rows = torch.ones(64, 4)
+        for how in (timm, torchvision, transformers):
+            module = Line(layers=(Dropped(how),)).eval()
+            source = tfmc.from_torch(module, {"x": X}, sizes=ONLY, training=True, loss=lambda out: (out ** 2).mean())
+            self.assertIn("dropout(full([", source.text)
+            exact = float((module(rows) ** 2).mean())
+            trainer = tfmc.Trainer(source, seed=3, threads=1, lr=1e-9)
+            self.assertAlmostEqual(trainer.evaluate(x=rows)["loss"], exact, places=4)
+            self.assertNotAlmostEqual(trainer.step(x=rows).loss, exact, places=4)
+        self.refused(tfmc.CompileError, "", tfmc.from_torch, Line(layers=(Dropped(lambda x, keep: x * torch.empty(x.shape[0], 1).bernoulli_(keep)),)).eval(),
+                     {"x": X}, sizes=ONLY, training=True, loss=lambda out: (out ** 2).mean())
+
+    def test_results_of_computed_sizes(self):
+        """They are in the way of a loss that reads them, and of no other."""
+        class Halves(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.line = nn.Linear(4, 3)
+
+            def forward(self, x):
+                y = self.line(x)
+                return {"y": y, "half": y[::2]}
+        call = (Halves().eval(), {"x": X}), {"sizes": ONLY, "training": True}
+        source = tfmc.from_torch(*call[0], **call[1], loss=lambda out: (out["y"] ** 2).mean())
+        tfmc.Trainer(source, threads=1).step(x=X)
+        for loss in (lambda out: (out["half"] ** 2).mean(), lambda out: (out["y"] ** 2).mean() * out["half"].shape[0]):
+            self.refused(tfmc.CompileError, "the result half has a size that is computed", tfmc.from_torch, *call[0], **call[1], loss=loss)
+
+    def test_what_torch_cannot_differentiate_as_it_is_exported(self):
+        """Strided writes that become copies, views of attention that double gives other strides; and what has no derivative."""
+        class Part(nn.Module):
+            def __init__(self, how):
+                super().__init__()
+                self.how, self.w, self.bias = how, nn.Parameter(torch.rand(4)), nn.Parameter(torch.rand(2, 1, 1))
+
+            def forward(self, x):
+                return self.how(self, x * self.w)
+
+        def strided(self, x):
+            y = torch.empty_like(x)
+            y[..., ::2], y[..., 1::2] = x[..., 1::2], -x[..., ::2]
+            return y
+
+        def biased(self, x):
+            b, t, _ = x.shape
+            q = x.view(b, t, 2, 2).transpose(1, 2)
+            away = self.bias * torch.arange(t, dtype=torch.float32)
+            return F.scaled_dot_product_attention(q, q, q, attn_mask=away[None]).transpose(1, 2).reshape(b, t, 4)
+        call = ({"x": torch.randn(2, 5, 4)},), {"sizes": {"x": {0: "batch", 1: "time"}}, "training": True, "loss": lambda y: (y ** 2).mean()}
+        for how in (strided, biased):
+            tfmc.from_torch(Part(how).eval(), *call[0], **call[1])
+        self.refused(tfmc.CompileError, ["no derivative of aten.floor_divide", "test_torch_training.py:"], tfmc.from_torch,
+                     Part(lambda self, x: x // 0.3).eval(), *call[0], **call[1])
 
     def test_attention_with_dropout(self):
         """Heads of torch, with masks: items stay apart, so that a batch may be computed in parts."""

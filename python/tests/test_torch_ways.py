@@ -74,6 +74,7 @@ class Ways(Case):
                 (lambda x: x * 2 if x.shape[1] ** 0.5 > 2.6 else x * 3, ((3, 7), (2, 9)), ((3, 6),)),
                 (lambda x: x[:, :int(x.shape[1] * 0.3)] * 2, ((3, 7), (2, 9)), ((3, 6), (3, 10))),
                 (lambda x: x * 2 if round(x.shape[1] / 2) == 4 else x * 3, ((3, 7), (2, 9)), ((3, 6), (3, 10))),
+                (lambda x: x * 2 if round(x.shape[1] * 0.3) % 2 == 0 else x * 3, ((3, 7), (2, 12), (2, 1)), ((3, 4), (3, 10))),
                 (lambda x: x * min(1.0, 5 / x.shape[1]), ((3, 7), (2, 6)), ((3, 4),)),  # the same at 5, where the condition ends
                 (lambda x: x * max(1.0, x.shape[1] / 4), ((3, 7), (2, 5)), ((3, 3),)),
                 (lambda x: x * 2 if x.shape[1] / x.shape[0] > 1.5 else x * 3, ((3, 7), (4, 7)), ((5, 7), (3, 4)))):
@@ -81,6 +82,35 @@ class Ways(Case):
         self.ways(lambda x: x * 2 if math.sqrt(x.shape[0] * x.shape[1]) > 3.5 else x * 3, BT, ((3, 7),), ((3, 4),))  # near ones agree
         self.refused(tfmc.CompileError, ["a branch on 0.7*", "test_torch_ways.py:", "compare whole numbers"], tfmc.from_torch,
                      module_of(lambda x: x * 2 if 0.7 * x.numel() > 50 else x * 3), {"x": floats(3, 7, 4)}, sizes=BT)
+
+    def test_fractions_whose_divisor_may_be_negative(self):
+        """Multiplied with it, the order would turn round."""
+        for forward in (lambda x: x * 2 if x.shape[1] / (x.shape[0] - 5) < -2.5 else x * 3,
+                        lambda x: x * 2 if x.shape[1] / (10 - x.shape[0]) < 2.5 else x * 3):
+            self.refused(tfmc.CompileError, ["a branch on", "test_torch_ways.py:", "compare whole numbers"], tfmc.from_torch,
+                         module_of(forward), {"x": floats(3, 7, 4)}, sizes=BT)
+
+    def test_bits_of_sizes(self):
+        for forward, right, refused in (
+                (lambda x: x * 2 if x.shape[1] & 1 else x * 3, ((3, 7), (2, 9), (2, 1)), ((3, 6), (3, 2))),
+                (lambda x: x * 2 if x.shape[1] & 6 == 6 else x * 3, ((3, 7), (2, 14), (2, 134)), ((3, 5), (3, 8))),
+                (lambda x: x * 2 if x.shape[1] & 5 else x * 3, ((3, 7), (2, 9)), ((3, 2), (3, 10)))):
+            self.ways(forward, BT, right, refused)
+        self.ways(lambda x: torch.cat([x, x[:, :x.shape[1] & 6].sum(1, keepdim=True)], 1), BT, ((3, 7), (2, 5), (2, 11)), ())
+
+    def test_conditions_of_what_is_not_compared(self):
+        """With check=False nothing tells which conditions torch has for itself: those are said."""
+        def forward(x):
+            y = x * 2 if x.shape[1] & 1 else x * 3
+            return y + 1 if x.shape[1] / x.shape[0] > 2 else y * 5 if x.shape[1] == 9 else y
+        source = tfmc.from_torch(module_of(forward), {"x": floats(3, 7, 4)}, sizes=BT, check=False)
+        head = source.text.partition("\n")[0]
+        self.assertIn("check=False; whether it takes another way where one of these does not hold was not tried: ", head)
+        self.assertIn("batch >= 2, time >= 2", head)
+        model = tfmc.compile(source)
+        for shape in ((3, 8, 4), (3, 5, 4)):
+            self.refused(tfmc.InputError, "the module takes another way", model.run, {"x": floats(*shape).numpy()})
+        model.run({"x": floats(4, 9, 4).numpy()})
 
     def test_conditions_that_only_great_sizes_break(self):
         self.ways(lambda x: x * 2 if x.shape[1] % 512 else x * 3, BT, ((2, 7), (2, 513)), ((2, 512), (2, 1024)))

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ._errors import CompileError
 from ._inputs import nested
-from ._sizes import FARTHEST, LONGEST, examples, followers, other_ways
+from ._sizes import FARTHEST, LONGEST, examples, followers, other_ways, untried
 from ._source import Source
 from ._texts import Texts
 from ._tracing import patched
@@ -65,6 +65,8 @@ class Exported(torch.fx.Interpreter):
         if name.startswith(("_assert", "sym_constrain")):
             return None
         args, kwargs = pytree.tree_map(self.other, (args, kwargs))
+        if target is torch.ops.aten.view.default:  # other types may have other strides: in double attention is computed another way
+            target = torch.ops.aten.reshape.default
         return pytree.tree_map(self.other, super().call_function(target, args, kwargs))
 
     def run_node(self, node):
@@ -290,6 +292,15 @@ def checked(source, writer, module, inputs):
                 if values and Comparison(source, writer, other, f"for {name} = {n}").compare(texts, engine, values, kinds):
                     break
     return None
+
+
+def unchecked(text, writer, why):
+    """The text of a module that is not run, with the conditions on sizes that are the module's own; others are said."""
+    own, others = untried(writer)
+    for condition in own:
+        text = required(text, condition)
+    said = f"; whether it takes another way where one of these does not hold was not tried: {', '.join(others)}" if others else ""
+    return f"# not compared with the module: {why}{said}\n{text}"
 
 
 def compare_ways(source, writer, module, inputs, run):

@@ -31,13 +31,28 @@ MAKING = {"expand", "expand_as", "full", "new_full", "full_like"}  # and those t
 class Constants:
     """Of a Writer. scalars: nodes without axes whose text is a number -> the number."""
 
+    def widen(self, training):
+        """Constants of types that the language lacks (weights in 8 or 16 bits), all of whose readers convert them to one that it
+        has, are of one that holds all their values from the start."""
+        for node in self.program.graph.nodes:
+            spec = self.kinds.get(node.name) if node.op == "placeholder" else None
+            tensor = self.state.get(spec.target) if spec else None
+            if tensor is None or tensor.dtype in DTYPES or tensor.is_complex() or (
+                    training and self.signature.is_trained(spec)):
+                continue
+            if all(self.operation(user) in ("to", "_to_copy", "type_as") and self.dtype(user) in DTYPES for user in node.users
+                   if self.operation(user) != "_assert_tensor_metadata"):
+                wide = torch.float32 if tensor.is_floating_point() else torch.int32
+                self.state[spec.target], node.meta["val"] = tensor.to(wide), node.meta["val"].to(wide)
+
     def constant(self, node, spec):
         tensor = self.state[spec.target]
         if tensor.is_complex():
             _aten_complex.constant(self, node, spec.target, tensor)
             return
         if tensor.dtype not in DTYPES:
-            raise CompileError(f"the weight {spec.target} is {str(tensor.dtype)[6:]}: {FLOAT}")
+            self.no(f"the {'weight' if tensor.is_floating_point() else 'buffer'} {spec.target} in {str(tensor.dtype)[6:]}", (
+                FLOAT if tensor.is_floating_point() else "keep it as int32, or convert it where it is read, as by .int() or .float()"))
         kept = self.signature.is_kept(spec)
         if tensor.ndim == 0 and not (kept and tensor.dtype == torch.float32):
             self.number(node, tensor.item())

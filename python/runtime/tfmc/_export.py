@@ -17,6 +17,7 @@ from ._aten_einsum import moved
 from ._aten_table import ATEN
 from ._bounds import Bounds
 from ._constants import DTYPES, FLOAT, IN_F32, LOGICAL, SPREAD, Constants
+from ._drops import dropped
 from ._errors import CompileError, UsageError
 from ._fold import Folder, Line, Type, hoisted
 from ._inputs import flat, in_builtins, nested, renamed, sources
@@ -68,7 +69,8 @@ def exported(module, inputs, sizes, dropout, training):
         names = sources(module, inputs)
         guards = [joined(guard, names) for guard in getattr(program, "_guards_code", [])]
         program._guards_code = []  # tfmc makes its own checks
-        return renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN)), guards, lines
+        program = renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN))
+        return dropped(program) if training and dropout else program, guards, lines
     except (CompileError, UsageError):
         raise
     except Exception as error:  # torch raises many kinds
@@ -123,6 +125,7 @@ class Writer(Constants):
         self.aliases = {}  # names of inputs that would hide a function of the language -> those that the text uses
         self.signature = Signature(self.program, module)
         self.kinds, self.state = self.signature.kinds, self.signature.state
+        self.widen(training)
         self.complex = {}  # node -> the names of its real and imaginary part
         self.conditions = {}  # on sizes, that rows of the table found
         self.derived = {}  # expression -> the name of a size that the module needs to be that of others

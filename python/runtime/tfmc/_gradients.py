@@ -12,9 +12,10 @@ from . import _training
 from ._check import CURE, DOUBLED, TOLERANCE, Exported, as_array, as_input, copied
 from ._errors import CompileError, Error
 from ._source import Source
+from ._tracing import place_of
 
 ROUGH = 1e-2  # what torch's own rounding may be of a gradient that is compared
-SMALL = 1e-3  # of the greatest gradient: smaller ones are compared with this
+SMALL = 3e-2  # of the greatest gradient: smaller ones are compared with this, as sums that cancel keep the rounding of their terms
 
 
 class Differentiated(Exported):
@@ -22,20 +23,29 @@ class Differentiated(Exported):
 
     def __init__(self, program, wanted, dtype):
         super().__init__(program, wanted, dtype)
-        self.values = {}
+        self.values, self.underived = {}, []  # underived: nodes of which torch has no derivative
 
     def call_function(self, target, args, kwargs):
         if target is torch.ops.tfmc.drop.default:
             return args[0]
         if target is torch.ops.tfmc.cross_entropy.default:
             return differentiable(*args)
+        if target is torch.ops.aten.copy.default:  # as what stands in place of copy_, torch has no derivative of it
+            return args[1].to(args[0].dtype).expand_as(args[0])
         return super().call_function(target, args, kwargs)
 
     def run_node(self, node):
         value = torch.fx.Interpreter.run_node(self, node)
+        if node.op == "call_function" and any(is_underived(leaf) for leaf in pytree.tree_leaves(value)):
+            self.underived.append(node)
         if node.name in self.wanted:
             self.values[node.name] = value
         return value
+
+
+def is_underived(value):
+    """Whether torch has no derivative of the operation that gave it."""
+    return type(getattr(value, "grad_fn", None)).__name__ == "NotImplemented"
 
 
 def differentiable(x, labels, weight, ignore_index, reduction, label_smoothing):
@@ -66,10 +76,21 @@ def of_torch(writer, objective, inputs, dtype):
         with torch.enable_grad():
             run.run(*arguments)
             loss = objective.value({name: run.values[node.name] for name, node in writer.results.items()}, dtype)
-            loss.backward()
+            backward(loss, run)
     finally:
         torch.set_default_dtype(old)
     return float(loss.detach()), {path: None if leaf.grad is None else as_array(leaf.grad) for path, leaf in leaves.items()}
+
+
+def backward(loss, run):
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        if "derivative for" not in str(error):
+            raise
+        where = " or ".join(dict.fromkeys(f"{node.target}, {place_of(node)}" for node in run.underived))
+        raise CompileError(f"torch cannot train the module, as it has no derivative of {where or error}: detach() what it "
+                           "takes, or write it with other operations") from error
 
 
 def refuse(what):

@@ -50,9 +50,21 @@ def decided(w, expr):
         return args[0] - args[1] * decided(w, divided(w, *args))
     if kind in ("FloorDiv", "CleanDiv"):
         return divided(w, *args)
+    if kind == "BitwiseFn_bitwise_and" and any(arg.is_Integer and arg >= 0 for arg in args):
+        size, mask = args if args[1].is_Integer else args[::-1]
+        return sum(bit * (divided(w, size, bit) - 2 * divided(w, size, 2 * bit)) for bit in bits(int(mask)))
     if kind in ("CeilToInt", "FloorToInt"):
         return rounded(kind, args[0]) or expr.func(*args)
     return expr.func(*args)
+
+
+def bits(mask):
+    return [sympy.Integer(1 << i) for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def masked(found):
+    """`size & mask` of a condition, by its bits."""
+    return " + ".join(f"{bit} * ({found[1]} // {bit} % 2)" for bit in bits(int(found[2]))) or "0"
 
 
 def divided(w, x, y):
@@ -138,6 +150,7 @@ def chosen(w, kind, args):
 # ---- sizes for which the module may branch ----
 
 LONGEST = 130  # of sizes that are looked for first: beyond twice 64, of which sizes are made multiples
+FEW = 4  # stretches or remainders of sizes that a condition is written with
 FARTHEST = 4096  # and of those where a condition is computed only; of greater ones the powers of two
 FUNCTIONS = {"math": math, "torch": torch, "round": round, "min": min, "max": max, "abs": abs}  # of conditions
 
@@ -145,20 +158,37 @@ FUNCTIONS = {"math": math, "torch": torch, "round": round, "min": min, "max": ma
 def other_ways(w):
     """(condition, name, by how much) of sizes at which a condition that the export took for given does not hold: 1, which it
     never looks at, and what its guards say. Of most conditions torch alone makes use, with the same numbers."""
-    known, seen = {w.symbols[symbol]: n for symbol, n in examples(w).items()}, set()
+    known = {w.symbols[symbol]: n for symbol, n in examples(w).items()}
     for name, n in sorted(known.items()):
         if name not in w.derived.values():
             yield f"{name} >= 2", name, 1 - n
+    for text in guards(w):
+        yield from breaking(w, text, known, set(w.derived.values()))
+
+
+def guards(w):
+    """The conditions of the export, each once, in operations that the language has too."""
+    found = {}
     for text in w.guard_texts():
         text = re.sub(r"math\.floor\(([\w*+ -]+) / (\d+)\)", r"((\1) // \2)", text)
-        if text not in seen:
-            seen.add(text)
-            yield from breaking(w, text, known, set(w.derived.values()))
+        found[re.sub(r"\b([A-Za-z_]\w*) & (\d+)", masked, text)] = None
+    return found
+
+
+def untried(w):
+    """(conditions of the module, others) of a module that is not run: one with a fraction, a remainder or a function is its own; the
+    others, and that some size is not 0 or 1, torch has for itself as well."""
+    ways = list(other_ways(w))
+    known = {w.symbols[symbol]: n for symbol, n in examples(w).items()}
+    own = dict.fromkeys(way[0] for text in guards(w)
+                        if is_computed(text) and (re.search("[%&]", text) or not re.search("(!= [01]|>= [12])$", text))
+                        for way in breaking(w, text, known, set(w.derived.values())))
+    return list(own), list(dict.fromkeys(way[0] for way in ways if way[0] not in own))
 
 
 def is_computed(text):
     """Whether a condition is one on fractions, remainders or functions of sizes."""
-    return bool(re.search(r"[/%]|\*\*", text) or words(text) & set(FUNCTIONS))
+    return bool(re.search(r"[/%&|^]|\*\*", text) or words(text) & set(FUNCTIONS))
 
 
 def words(text):
@@ -203,7 +233,7 @@ def breaking(w, text, known, fixed):
 
 def condition(w, text, holds, name, known):
     """The condition in the language, whose sizes are whole numbers. One with fractions, of one size, is the sizes around the
-    example for which it holds."""
+    example for which it holds, or their remainders."""
     if re.fullmatch(r"[\w\s+*/%()<>=!-]+", text) and not re.search(r"(?<!/)/(?!/)", text) and words(text) <= {*known, "or", "and", "not"}:
         return text
     if words(text) & set(known) != {name}:
@@ -216,13 +246,37 @@ def condition(w, text, holds, name, known):
                                "of n / m > 0.5")
         left, right = (w.factor(part) + (f" * {by}" if by != 1 else "") for part, by in ((quotient[1], ratio.q), (quotient[2], ratio.p)))
         return f"{left} {quotient[3]} {right}"
-    low, high = known[name], known[name]
-    while low > 1 and holds({name: low - 1}):
-        low -= 1
-    while high < FARTHEST and holds({name: high + 1}):
-        high += 1
+    return remainders(holds, name) or stretches(holds, name, known[name])
+
+
+def remainders(holds, name):
+    """The condition as one on the remainder of a size, as of its lowest bits, or None."""
+    kept = [holds({name: n}) for n in range(FARTHEST)]
+    for by in range(2, LONGEST // 2):
+        if all(kept[n] == kept[n + by] for n in range(1, FARTHEST - by)) and all(
+                holds({name: n + far}) == kept[n + by * FEW] for n in range(by) for far in (by << 14, by << 22)):
+            held = {n % by for n in range(by, 2 * by) if kept[n]}
+            if 0 < len(held) <= FEW:
+                return " or ".join(f"{name} % {by} == {n}" for n in sorted(held))
+            if by - len(held) <= FEW:
+                return " and ".join(f"{name} % {by} != {n}" for n in range(by) if n not in held)
+    return None
+
+
+def stretches(holds, name, n):
+    """The sizes around the example for which a condition holds, and a few other stretches next to them."""
+    kept = [False, *(holds({name: size}) for size in range(1, FARTHEST + 1)), False]
+    begins = [size for size in range(1, FARTHEST + 1) if kept[size] and not kept[size - 1]]
+    found = [(low, next(size for size in range(low, FARTHEST + 1) if not kept[size + 1])) for low in begins]
+    nearest = sorted(found, key=lambda one: max(one[0] - n, n - one[1]))[:FEW]
+    return " or ".join(map("({})".format if len(nearest) > 1 else str, (stretch(holds, name, *one) for one in sorted(nearest))))
+
+
+def stretch(holds, name, low, high):
     if high == FARTHEST:  # and beyond by halves
         for i in reversed(range(30)):
             high += (1 << i) * holds({name: high + (1 << i)})
+    if low == high:
+        return f"{name} == {low}"
     bounds = [f"{name} >= {low}"] * (low > 1) + [f"{name} <= {high}"] * (high < 1 << 30)
     return " and ".join(bounds) or f"{name} >= 1"

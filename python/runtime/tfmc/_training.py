@@ -229,11 +229,12 @@ class Split:
 
     def __init__(self, output, value, symbols):
         self.factors = [[size] if isinstance(size, int) else self.named(size.node.expr, symbols) for size in value.shape]
+        self.refused = None  # what is said if a function reads it
         for axis, (size, factors) in enumerate(zip(value.shape, self.factors)):
             if None in factors:
                 said = re.sub(r"[A-Za-z_]\w*", lambda m: symbols.get(m[0], m[0]), str(size.node.expr))
-                raise UsageError(f"the result {output} has a size that is computed (axis {axis}, {said}): compute the loss in "
-                                 "forward, with loss= the name of the result")
+                self.refused = (f"the result {output} has a size that is computed (axis {axis}, {said}): compute the loss in "
+                                "forward, with loss= the name of the result")
         self.is_one = all(len(factors) == 1 for factors in self.factors)
         self.axes = sum(self.factors, [])  # of the result with such axes apart
 
@@ -257,17 +258,26 @@ class Split:
         return [] if self.is_one else [f"    {name} = reshape({name}, [{', '.join(map(str, self.axes))}])"]
 
 
+def unread(refused):
+    """A result that no function may read."""
+    def refuse(cls, function, types, args=(), kwargs=None):
+        raise CompileError(refused)
+    kind = type("Unread", (torch.Tensor,), {"__torch_function__": classmethod(refuse)})
+    return torch.Tensor._make_subclass(kind, torch.empty(0))
+
+
 class Losses(torch.nn.Module):
     """The loss and the metrics, as a module of the results, inputs and targets."""
 
     def __init__(self, functions, spec, places, split):
         super().__init__()
         self.functions, self.spec, self.places, self.split = functions, spec, places, split
+        self.unread = {name: unread(one.refused) for name, one in split.items() if one.refused}
 
     def forward(self, **values):
         leaves = [None] * self.spec.num_leaves
         for name, place in self.places.items():
-            leaves[place] = self.split[name].together(values[name])
+            leaves[place] = self.unread[name] if name in self.unread else self.split[name].together(values[name])
         result = pytree.tree_unflatten(leaves, self.spec)
         made = []
         for name, (function, names) in self.functions.items():
@@ -347,9 +357,10 @@ class Objective:
         places = {self.names[output]: self.writer.signature.places[output] for output in self.writer.results}
         names = dict.fromkeys(one for _, names in self.functions.values() for one in names)
         values = self.values_of_sizes()
-        given = {**{name: split[name].apart(leaves[place].detach(), values) for name, place in places.items()},
+        read = {name: one for name, one in split.items() if not one.refused}
+        given = {**{name: one.apart(leaves[places[name]].detach(), values) for name, one in read.items()},
                  **{name: self.targets[name] if name in self.targets else self.given[name] for name in names}}
-        sizes = {**{name: one.sizes() for name, one in split.items()},
+        sizes = {**{name: one.sizes() for name, one in read.items()},
                  **{name: axes for name, axes in self.sizes.items() if name in given}}
         members = set(re.findall(r"^  (?:weight )?(\w+)\b", self.writer.said, re.MULTILINE))
         for fold in (True, False):
@@ -368,7 +379,7 @@ class Objective:
             if not targets & members:
                 break
         heads = {name: kind for name, kind in losses.frame[1] if name not in places}
-        reshaped = sum((one.line(name) for name, one in split.items()), [])
+        reshaped = sum((one.line(name) for name, one in read.items()), [])
         lines, returned = body_of(with_ways(text, losses, module, flat(given))).groups()
         return [*reshaped, *(line for line in lines.split("\n") if line.strip())], heads, returned
 
