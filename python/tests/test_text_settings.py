@@ -156,6 +156,43 @@ class Settings(Case):
             self.assertEqual([row.ids for row in cut], [[2, 9, 8] if wanted == "left" else [2, 8, 9], [2, 8]])
         self.refused(tfmc.InputError, ("tokenizer_config.json", "truncation_side"), _folder.loaded, self.saved(made, truncation_side="middle"))
 
+    def test_spaces_that_are_taken_out_of_texts(self):
+        """As transformers decodes: of words and pieces where the settings say so, of pairs where another one says so, too."""
+        import random
+
+        import tokenizers
+        import transformers
+        words = ["a", "n't", "'", "'s", "'m", "'ve", "'re", ".", ",", "?", "!", "b", "do not", "n", "s"]
+        spaced, draw = [f"▁{word}" for word in words], random.Random(5)
+        rows = [[draw.randrange(len(words)) for _ in range(40)] for _ in range(8)]
+        models, both = tokenizers.models, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
+        number = lambda names: {name: i for i, name in enumerate(names)}
+        for model, names in ((models.WordLevel(number(words), unk_token="a"), words), (models.WordPiece(number(words), unk_token="a"), words),
+                             (models.Unigram([(name, 0.0) for name in spaced], 0), spaced), (models.BPE(number(spaced), []), spaced)):
+            for settings in {}, {"clean_up_tokenization_spaces": True}, {both: True}, {"clean_up_tokenization_spaces": True, both: True}, \
+                    {"clean_up_tokenization_spaces": None}, {"clean_up_tokenization_spaces": 1}:
+                made = tokenizers.Tokenizer(model)
+                if names is spaced:
+                    made.decoder = tokenizers.decoders.Metaspace()
+                folder = self.saved(made, **settings)
+                theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), tfmc.text._translate.FileTokens(folder)
+                with self.subTest(model=model, settings=settings):
+                    self.assertEqual([ours.decode(row) for row in rows], [theirs.decode(row, skip_special_tokens=True) for row in rows])
+                    self.assertEqual(ours.cleans, bool(settings.get("clean_up_tokenization_spaces")) and (names is not spaced or (
+                        both in settings or not isinstance(model, models.BPE))))
+
+    def test_pieces_of_cleaned_texts(self):
+        """However a text comes, its pieces are the cleaned text, and a word is not held back."""
+        import random
+        from tfmc.text import _settings
+        draw = random.Random(7)
+        for _ in range(300):
+            text = "".join(draw.choice([" ", " ", ".", "'", "n't", "'s", "x", "ve", ",", "m"]) for _ in range(draw.randrange(30)))
+            cuts = sorted(draw.randrange(len(text) + 1) for _ in range(5))
+            pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
+            self.assertEqual("".join(_settings.cleaned_pieces(iter(pieces))), _settings.cleaned(text), pieces)
+        self.assertEqual(list(_settings.cleaned_pieces(["a ha", " b", " ."])), ["a ha", " b", "."])
+
 
 if __name__ == "__main__":
     unittest.main()
