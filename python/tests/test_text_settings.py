@@ -150,11 +150,13 @@ class Settings(Case):
             made = self.made("<s> $A", pre_tokenizer=tokenizers.pre_tokenizers.Whitespace())
             if whole:
                 made.enable_truncation(8, direction=whole)
-            tokenizer, side = _folder.loaded(self.saved(made, **({"truncation_side": said} if said else {})))
+            tokenizer, side, _ = _folder.loaded(self.saved(made, **({"truncation_side": said} if said else {})))
             self.assertEqual(side, wanted)
             cut = _folder.Cutter(tokenizer, side=side).encode(["a b b a", "a"], True, 3)
             self.assertEqual([row.ids for row in cut], [[2, 9, 8] if wanted == "left" else [2, 8, 9], [2, 8]])
-        self.refused(tfmc.InputError, ("tokenizer_config.json", "truncation_side"), _folder.loaded, self.saved(made, truncation_side="middle"))
+        for key in "truncation_side", "padding_side":
+            for said in "middle", "", None:
+                self.refused(tfmc.InputError, ("tokenizer_config.json", key), _folder.loaded, self.saved(made, **{key: said}))
 
     def test_spaces_that_are_taken_out_of_texts(self):
         """As transformers decodes: of words and pieces where the settings say so, of pairs where another one says so, too."""

@@ -45,11 +45,11 @@ def apply(tokenizers, tokenizer, settings, place, finish=None):
     tokenizer.encode_special_tokens = bool(settings.get("split_special_tokens"))
 
 
-def side(tokenizer, settings, place):
-    """On which side texts are cut: "right" or "left"."""
-    said = settings.get("truncation_side") or (tokenizer.truncation or {}).get("direction", "right")
+def side(key, settings, usual, place):
+    """On which side something happens to texts, "right" or "left". `usual`: what tokenizer.json says of it, or None."""
+    said = settings.get(key, (usual or {}).get("direction", "right"))
     if said not in ("right", "left"):
-        raise InputError(f"{place}: truncation_side is {said!r}, neither \"left\" nor \"right\"")
+        raise InputError(f"{place}: {key} is {said!r}, neither \"left\" nor \"right\"")
     return said
 
 
