@@ -542,5 +542,5 @@ class Translating(TextCase):
         (folder / "config.json").write_text(json.dumps(config))
         self.refused(tfmc.Error, "pad_token_id, which must be 1", tfmc.text.Translator, folder)
         writer = Checkpoint("gpt2")
-        self.refused(tfmc.InputError, "does not write texts", tfmc.text.Translator, writer.model,
-                     folder=self.checkpoint.folder)
+        for other, way in (writer, "tfmc.text.Writer"), (Checkpoint("bart_body"), "AutoModelForSeq2SeqLM"):
+            self.refused(tfmc.InputError, ("does not write texts", way), tfmc.text.Translator, other.model, folder=self.checkpoint.folder)

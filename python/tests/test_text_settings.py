@@ -69,8 +69,11 @@ class Settings(Case):
                 with self.subTest(key=key, value=value):
                     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", key: value}))
                     self.refused(tfmc.InputError, ("tokenizer_config.json", key), tfmc.text.load_tokenizer, folder)
-        (folder / "tokenizer_config.json").write_text('{"model_max_length": -1}')
-        self.refused(tfmc.InputError, "limit of -1 tokens", tfmc.text._folder.most_tokens, folder)
+        for limit in -1, 8.0, 0.5:
+            (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": limit}))
+            self.refused(tfmc.InputError, f"limit of {limit} tokens", tfmc.text._folder.most_tokens, folder)
+        (folder / "tokenizer_config.json").write_text('{"model_max_length": 1e30}')
+        self.assertEqual(tfmc.text._folder.most_tokens(folder), tfmc.text._folder.UNLIMITED)
 
     def test_tokens_of_older_files(self):
         """They count where tokenizer_config.json has no list of tokens; the map is before it."""

@@ -286,7 +286,7 @@ def most_tokens(folder):
         return cut["max_length"] if cut else UNLIMITED
     said = text_settings(folder).get("max_seq_length")
     limits = [said if said is not None else read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
-    if isinstance(limits[0], (int, float)) and limits[0] < 0:
+    if isinstance(limits[0], (int, float)) and (limits[0] < 0 or isinstance(limits[0], float) and limits[0] < UNLIMITED):
         raise InputError(f"{folder}: texts have a limit of {limits[0]} tokens (model_max_length)")
     limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]
     return min(limits, default=UNLIMITED)

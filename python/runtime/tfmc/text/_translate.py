@@ -158,7 +158,9 @@ class Translator:
         self.tokens = tokens_of(self.folder)
         generation = self.model.generation
         if generation is None or set(self.model.inputs) != {"input_ids", "attention_mask", generation.input}:
-            raise InputError(f"{self.folder}: {self.model!r} does not write texts from input_ids and attention_mask")
+            raise InputError(f"{self.folder}: {self.model!r} does not write texts from input_ids and attention_mask: of a "
+                             "folder with a body alone (BartModel), AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(NEW) in "
+                             "transformers makes one that does; what continues texts is for tfmc.text.Writer")
         self.max_length = _folder.whole(max_length, "max_length") or _folder.positions(self.folder)
         self.batch_tokens = _folder.whole(batch_tokens, "batch_tokens") or BATCH_TOKENS
         self.defaults = self._defaults(_folder.generation_settings(self.folder, options))
