@@ -28,10 +28,10 @@ static const SentenceKey *key_row(SentenceFile file, const char *key) {
 
 #define THE_BODY \
   "a copy of the folder without modules.json gives the states before it (--task hidden), the rest is for the program"
-#define OF_TORCH \
-  "in Python tfmc.from_torch takes the torch modules: a module whose forward calls all of them on a dict of its inputs"
-#define ROUTES \
-  "chooses other modules for each task: import a folder with those of one, its modules.json listing them"
+#define OF_TORCH                                                                                                  \
+  "in Python tfmc.from_torch takes the torch modules: a module whose forward calls all of them on a dict of its " \
+  "inputs"
+#define ROUTES "chooses other modules for each task: import a folder with those of one, its modules.json listing them"
 
 static const char *const other_modules[][2] = {
 #define OTHER_MODULE(name, what) {name, what},

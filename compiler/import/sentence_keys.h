@@ -1,7 +1,8 @@
 /* An account of the keys that stand in the files of sentence transformers, by sentence_keys.def.
  *
  * In: an object of such a file. Out: an error for each key that nobody knows, and for each value of another kind than
- * its reader or the package itself takes, or another than is computed here; what to do where a module is not computed. */
+ * its reader or the package itself takes, or another than is computed here, and what to do where a module is not
+ * computed. */
 #ifndef TFM_IMPORT_SENTENCE_KEYS_H
 #define TFM_IMPORT_SENTENCE_KEYS_H
 
