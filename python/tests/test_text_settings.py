@@ -63,7 +63,7 @@ class Settings(Case):
         folder, wrong = self.saved(self.made(pre_tokenizer=tokenizers.pre_tokenizers.Whitespace())), dict(
             split_special_tokens=(None, 0, 1, "false", [False]), add_prefix_space=(0, "false", [False]), added_tokens_decoder=(None, []),
             model_max_length=("9", [9], {}), pad_token=({}, 5, ["<pad>"]), additional_special_tokens=("[x]", [None], [{}], {"x": "[x]"}),
-            extra_special_tokens=("[x]", [5], {"x_token": 5}), tokenizer_class=({}, 5))
+            extra_special_tokens=("[x]", [5], {"x_token": 5}), tokenizer_class=({}, 5), max_len=("9",), add_special_tokens=(True, False))
         for key, values in wrong.items():
             for value in values:
                 with self.subTest(key=key, value=value):
@@ -72,6 +72,9 @@ class Settings(Case):
         for limit in -1, 8.0, 0.5:
             (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": limit}))
             self.refused(tfmc.InputError, f"limit of {limit} tokens", tfmc.text._folder.most_tokens, folder)
+        for said, limit in (dict(max_len=7), 7), (dict(max_len=7, model_max_length=9), 9), (dict(max_len=7, model_max_length=None), tfmc.text._folder.UNLIMITED):
+            (folder / "tokenizer_config.json").write_text(json.dumps(said))
+            self.assertEqual(tfmc.text._folder.most_tokens(folder), limit)
         (folder / "tokenizer_config.json").write_text('{"model_max_length": 1e30}')
         self.assertEqual(tfmc.text._folder.most_tokens(folder), tfmc.text._folder.UNLIMITED)
 

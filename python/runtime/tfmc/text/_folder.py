@@ -285,7 +285,8 @@ def most_tokens(folder):
         cut = read(folder, "tokenizer.json").get("truncation")
         return cut["max_length"] if cut else UNLIMITED
     said = text_settings(folder).get("max_seq_length")
-    limits = [said if said is not None else read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
+    settings = read(folder, "tokenizer_config.json")  # of which transformers 2 called the limit max_len
+    limits = [settings.get("model_max_length", settings.get("max_len")) if said is None else said, positions(folder)]
     if isinstance(limits[0], (int, float)) and (limits[0] < 0 or isinstance(limits[0], float) and limits[0] < UNLIMITED):
         raise InputError(f"{folder}: texts have a limit of {limits[0]} tokens (model_max_length)")
     limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]

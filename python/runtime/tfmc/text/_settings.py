@@ -23,7 +23,8 @@ def content(token):
 def check(settings, place):
     """Kinds of values that every class of transformers refuses."""
     lists, flag, number = ("additional_special_tokens", "extra_special_tokens"), (bool,), (int, float, type(None))
-    kinds = dict(split_special_tokens=flag, add_prefix_space=(bool, type(None)), added_tokens_decoder=(dict,), model_max_length=number)
+    kinds = dict(split_special_tokens=flag, add_prefix_space=(bool, type(None)), added_tokens_decoder=(dict,), model_max_length=number,
+                 max_len=number, add_special_tokens=())  # the last is the name of a method
     wrong = [key for key, kind in kinds.items() if key in settings and not isinstance(settings[key], kind)]
     wrong += [key for key in NAMED if settings.get(key) is not None and not isinstance(content(settings[key]), str)]
     for key in lists:
