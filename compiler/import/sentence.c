@@ -288,10 +288,7 @@ static bool add_module(const Reader *r, const char *modules, const json_t *modul
   const char *name = kind_of(module), *place = json_string_value(json_object_get(module, "path"));
   const ModuleKind *kind = module_kind(name);
   sentence_check_keys(r->arena, r->diag, r->ignored, Modules, modules, module);
-  if (!kind)
-    return refuse_module(r, modules, name,
-                         "is not known here; Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout, LogitScore, "
-                         "SpladePooling, MultiVectorMask and StaticEmbedding are");
+  if (!kind) return refuse_module(r, modules, name, sentence_what_instead(name));
   if (!check_place(r, modules, kind, i)) return false;
   if (kind->is_first && place && strcmp(place, ".") == 0) place = ""; /* so model2vec writes it */
   if (!place || strchr(place, '/') || *place == '.' || ((kind->needs_config || kind->file == Drop) && !*place))
@@ -383,6 +380,7 @@ static void check_encoder(const Reader *r, const char *path) {
   if (said && strcmp(said, class_of(r)) != 0 && !(r->ignored && map_has(r->ignored, "model_type")))
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"model_type\" is %s, and the modules are those of a %s", said,
                   class_of(r));
+  if (!(r->ignored && map_has(r->ignored, "__version__"))) sentence_check_version(r->diag, path, encoder);
   add_cut(r, path, json_object_get(encoder, "truncate_dim"));
   json_decref(encoder);
 }

@@ -242,6 +242,22 @@ class Writing(TextCase):
         self.assertGreater(len(pieces), 1)
         self.assertEqual("".join(pieces).strip(), self.writer.generate("a b", max_new_tokens=6))
 
+    def test_texts_that_are_cleaned(self):
+        """Where the folder's settings say so, also as they come, and when a translator writes them."""
+        folder = self.checkpoint.copy(self.folder())
+        content = json.loads((folder / "tokenizer.json").read_text())
+        dots = {number: f"'s{number}" if number % 2 else f".{number}" for number in range(8, self.vocab)}
+        content["model"]["vocab"] = {dots.get(number, word): number for word, number in content["model"]["vocab"].items()}
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        found = []
+        for clean in False, True:
+            (folder / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="PreTrainedTokenizerFast", clean_up_tokenization_spaces=clean)))
+            writer = tfmc.text.Writer(self.checkpoint.model, folder=folder)
+            found.append(writer.generate(["a b c", "c"], max_new_tokens=9))
+            self.assertEqual("".join(writer.stream("a b c", max_new_tokens=9)).strip(), found[-1][0])
+        self.assertEqual(found[1], [text.replace(" .", ".").replace(" 's", "'s") for text in found[0]])
+        self.assertNotEqual(*found)
+
     def test_pieces_of_sentencepiece_that_are_merged(self):
         """Spaces come with the word behind them, a letter of two bytes when both are there."""
         folder = self.checkpoint.copy(self.folder())
@@ -460,6 +476,8 @@ class Translating(TextCase):
                         self.assertEqual(ours.encode([text])[0], theirs(text)["input_ids"])
                 ids = list(range(12))
                 self.assertEqual(ours.decode(ids), theirs.decode(ids, skip_special_tokens=True))
+                (folder / "tokenizer_config.json").write_text(json.dumps(settings | dict(clean_up_tokenization_spaces=True)))
+                self.assertTrue(tfmc.text._translate.PieceTokens(folder).cleans)
         (folder / "config.json").write_text(json.dumps({"model_type": "m2m_100"}))
         for settings in dict(src_lang="tlh"), dict(language_codes="mine"), dict(src_lang=["fr"]), dict(language_codes=["m2m100"]), dict(src_lang=5):
             (folder / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -524,5 +542,5 @@ class Translating(TextCase):
         (folder / "config.json").write_text(json.dumps(config))
         self.refused(tfmc.Error, "pad_token_id, which must be 1", tfmc.text.Translator, folder)
         writer = Checkpoint("gpt2")
-        self.refused(tfmc.InputError, "does not write texts", tfmc.text.Translator, writer.model,
-                     folder=self.checkpoint.folder)
+        for other, way in (writer, "tfmc.text.Writer"), (Checkpoint("bart_body"), "AutoModelForSeq2SeqLM"):
+            self.refused(tfmc.InputError, ("does not write texts", way), tfmc.text.Translator, other.model, folder=self.checkpoint.folder)

@@ -51,6 +51,19 @@ class Modules(Case):
         theirs.save_pretrained(str(folder))
         return theirs, tfmc.text.Embedder(folder)
 
+    def test_texts_that_are_padded_in_front(self):
+        """A model that turns its words gives the same numbers; of one that counts places they depend on the batch, and are refused."""
+        import transformers as hf
+        from sentence_transformers.sentence_transformer.modules import Pooling
+        config = hf.LlamaConfig(**self.GROUPED)
+        self.compare(*self.encoder(hf.LlamaModel(config), Pooling(24), padding_side="left"))
+        for kind, config, mode in ((hf.BertModel, hf.BertConfig(**self.SIZES, max_position_embeddings=40, pad_token_id=1), "mean"),
+                                   (hf.DistilBertModel, hf.DistilBertConfig(vocab_size=len(WORDS), dim=24, n_layers=1, n_heads=4, hidden_dim=40, max_position_embeddings=40), "mean"),
+                                   (hf.NomicBertModel, hf.NomicBertConfig(**self.SIZES, max_position_embeddings=40, pad_token_id=1), "cls")):
+            with self.subTest(kind=kind):
+                self.refused(tfmc.InputError, ("tokenizer_config.json", "padding_side is left", "\"right\""), self.encoder, kind(config), Pooling(24, mode), padding_side="left")
+        self.compare(*self.encoder(hf.NomicBertModel(config), Pooling(24), padding_side="left"))
+
     def compare(self, theirs, ours, **options):
         texts = sentences(4, 12)
         for name in ("encode", "encode_query", "encode_document"):

@@ -63,14 +63,20 @@ class Settings(Case):
         folder, wrong = self.saved(self.made(pre_tokenizer=tokenizers.pre_tokenizers.Whitespace())), dict(
             split_special_tokens=(None, 0, 1, "false", [False]), add_prefix_space=(0, "false", [False]), added_tokens_decoder=(None, []),
             model_max_length=("9", [9], {}), pad_token=({}, 5, ["<pad>"]), additional_special_tokens=("[x]", [None], [{}], {"x": "[x]"}),
-            extra_special_tokens=("[x]", [5], {"x_token": 5}), tokenizer_class=({}, 5))
+            extra_special_tokens=("[x]", [5], {"x_token": 5}), tokenizer_class=({}, 5), max_len=("9",), add_special_tokens=(True, False))
         for key, values in wrong.items():
             for value in values:
                 with self.subTest(key=key, value=value):
                     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", key: value}))
                     self.refused(tfmc.InputError, ("tokenizer_config.json", key), tfmc.text.load_tokenizer, folder)
-        (folder / "tokenizer_config.json").write_text('{"model_max_length": -1}')
-        self.refused(tfmc.InputError, "limit of -1 tokens", tfmc.text._folder.most_tokens, folder)
+        for limit in -1, 8.0, 0.5:
+            (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": limit}))
+            self.refused(tfmc.InputError, f"limit of {limit} tokens", tfmc.text._folder.most_tokens, folder)
+        for said, limit in (dict(max_len=7), 7), (dict(max_len=7, model_max_length=9), 9), (dict(max_len=7, model_max_length=None), tfmc.text._folder.UNLIMITED):
+            (folder / "tokenizer_config.json").write_text(json.dumps(said))
+            self.assertEqual(tfmc.text._folder.most_tokens(folder), limit)
+        (folder / "tokenizer_config.json").write_text('{"model_max_length": 1e30}')
+        self.assertEqual(tfmc.text._folder.most_tokens(folder), tfmc.text._folder.UNLIMITED)
 
     def test_tokens_of_older_files(self):
         """They count where tokenizer_config.json has no list of tokens; the map is before it."""
@@ -150,11 +156,50 @@ class Settings(Case):
             made = self.made("<s> $A", pre_tokenizer=tokenizers.pre_tokenizers.Whitespace())
             if whole:
                 made.enable_truncation(8, direction=whole)
-            tokenizer, side = _folder.loaded(self.saved(made, **({"truncation_side": said} if said else {})))
+            tokenizer, side, _ = _folder.loaded(self.saved(made, **({"truncation_side": said} if said else {})))
             self.assertEqual(side, wanted)
             cut = _folder.Cutter(tokenizer, side=side).encode(["a b b a", "a"], True, 3)
             self.assertEqual([row.ids for row in cut], [[2, 9, 8] if wanted == "left" else [2, 8, 9], [2, 8]])
-        self.refused(tfmc.InputError, ("tokenizer_config.json", "truncation_side"), _folder.loaded, self.saved(made, truncation_side="middle"))
+        for key in "truncation_side", "padding_side":
+            for said in "middle", "", None:
+                self.refused(tfmc.InputError, ("tokenizer_config.json", key), _folder.loaded, self.saved(made, **{key: said}))
+
+    def test_spaces_that_are_taken_out_of_texts(self):
+        """As transformers decodes: of words and pieces where the settings say so, of pairs where another one says so, too."""
+        import random
+
+        import tokenizers
+        import transformers
+        words = ["a", "n't", "'", "'s", "'m", "'ve", "'re", ".", ",", "?", "!", "b", "do not", "n", "s"]
+        spaced, draw = [f"▁{word}" for word in words], random.Random(5)
+        rows = [[draw.randrange(len(words)) for _ in range(40)] for _ in range(8)]
+        models, both = tokenizers.models, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
+        number = lambda names: {name: i for i, name in enumerate(names)}
+        for model, names in ((models.WordLevel(number(words), unk_token="a"), words), (models.WordPiece(number(words), unk_token="a"), words),
+                             (models.Unigram([(name, 0.0) for name in spaced], 0), spaced), (models.BPE(number(spaced), []), spaced)):
+            for settings in {}, {"clean_up_tokenization_spaces": True}, {both: True}, {"clean_up_tokenization_spaces": True, both: True}, \
+                    {"clean_up_tokenization_spaces": None}, {"clean_up_tokenization_spaces": 1}:
+                made = tokenizers.Tokenizer(model)
+                if names is spaced:
+                    made.decoder = tokenizers.decoders.Metaspace()
+                folder = self.saved(made, **settings)
+                theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), tfmc.text._translate.FileTokens(folder)
+                with self.subTest(model=model, settings=settings):
+                    self.assertEqual([ours.decode(row) for row in rows], [theirs.decode(row, skip_special_tokens=True) for row in rows])
+                    self.assertEqual(ours.cleans, bool(settings.get("clean_up_tokenization_spaces")) and (names is not spaced or (
+                        both in settings or not isinstance(model, models.BPE))))
+
+    def test_pieces_of_cleaned_texts(self):
+        """However a text comes, its pieces are the cleaned text, and a word is not held back."""
+        import random
+        from tfmc.text import _settings
+        draw = random.Random(7)
+        for _ in range(300):
+            text = "".join(draw.choice([" ", " ", ".", "'", "n't", "'s", "x", "ve", ",", "m"]) for _ in range(draw.randrange(30)))
+            cuts = sorted(draw.randrange(len(text) + 1) for _ in range(5))
+            pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
+            self.assertEqual("".join(_settings.cleaned_pieces(iter(pieces))), _settings.cleaned(text), pieces)
+        self.assertEqual(list(_settings.cleaned_pieces(["a ha", " b", " ."])), ["a ha", " b", "."])
 
 
 if __name__ == "__main__":

@@ -44,6 +44,52 @@ class ModuleFiles(ImportCase):
         self.put(name, content)
 
 
+class OtherModules(ModuleFiles):
+    def test_what_to_do_instead(self):
+        """Of modules that are not computed: why, and a way that there is, in one line. Those of other code have a way, too."""
+        self.take("sentence_mean")
+        first, pooling = self.content("modules.json")[:2]
+        for name, way in (("CNN", "tfmc.from_torch"), ("LSTM", "--task hidden"), ("WeightedLayerPooling", "tfmc.from_torch"), ("WordWeights", "--task hidden"),
+                          ("BoW", "sentence_transformers computes it"), ("WordEmbeddings", "StaticEmbedding"), ("CLIPModel", "import that folder"),
+                          ("Router", "those of one"), ("Asym", "those of one"), ("SparseStaticEmbedding", "the program"),
+                          ("SparseAutoEncoder", "without it"), ("HierarchicalTokenPooling", "without it")):
+            for modules in ([dict(type=f"sentence_transformers.models.{name}", path="", name="0")], [first, dict(type=f"{KIND}{name}", path="1_X", name="1"), pooling]):
+                with self.subTest(name=name, modules=len(modules)):
+                    self.put("modules.json", modules)
+                    self.refused_in("modules.json", f"a module {name} ", way)
+        self.put("modules.json", [first, pooling, dict(type="mine.Module", path="2_Mine", name="2")])
+        self.refused_in("modules.json", "a module mine.Module is not known here", "tfmc.from_torch")
+
+    def test_the_states_before_a_module(self):
+        """What the message of some says: without modules.json the model gives the states."""
+        self.take("sentence_mean")
+        (self.folder / "modules.json").unlink()
+        self.assertIn("last_hidden_state", self.tfmc(self.folder, "--task", "hidden").stdout)
+
+    def test_keys_that_count_by_being_there(self):
+        """Null is no key elsewhere; of these the package makes settings of a query all the same."""
+        self.take("colbert_bert")
+        file = "config_sentence_transformers.json"
+        content = self.content(file) if (self.folder / file).is_file() else {}
+        self.put(file, content | dict(scale_dreams=None))
+        self.tfmc(self.folder, "--strict")
+        for key in ("query_prefix", "document_prefix", "query_length", "document_length", "query_expansion", "do_query_expansion",
+                    "attend_to_expansion_tokens", "attend_to_mask_tokens", "skiplist_words"):
+            for value in None, 5:
+                self.put(file, content | {key: value})
+                self.refused_in(file, f'"{key}": PyLate wrote it', "save_pretrained")
+
+    def test_the_version_of_the_package(self):
+        self.take("sentence_mean")
+        for said, is_good in (("2.2.2", True), ("5.1.0.dev0", True), ("v3.0", True), ("", False), ("new", False), (1, False), (None, False), ({}, False), ("2 .0", False)):
+            with self.subTest(said=said):
+                self.put("config_sentence_transformers.json", {"__version__": {"sentence_transformers": said, "pytorch": "x"}})
+                if is_good:
+                    self.tfmc(self.folder, "--strict")
+                else:
+                    self.refused_in("config_sentence_transformers.json", "is no version")
+
+
 class Splade(ModuleFiles):
     def setUp(self):
         super().setUp()

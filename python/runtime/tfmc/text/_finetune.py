@@ -112,7 +112,7 @@ class _Task:
         self.source = import_model(folder, task=kind)
         if lora is not None:
             self.source = _lora.lora(self.source, **lora)
-        tokenizer, side = _folder.loaded(folder)
+        tokenizer, side, _ = _folder.loaded(folder)
         cutter = _folder.Cutter(_folder.lower_case(tokenizer, folder), not _folder.is_static(folder), side)
         limit = _folder.most_tokens(folder)
         max_tokens = _folder.whole(max_tokens, "max_tokens") or (min(limit, 512) if task == "text" else limit)

@@ -30,7 +30,7 @@ def load_tokenizer(folder):
 
 
 def loaded(folder):
-    """(tokenizer, the side on which it cuts texts)."""
+    """(tokenizer, the side on which it cuts texts, the side on which it pads them)."""
     tokenizers = need_tokenizers()
     path = pathlib.Path(folder) / "tokenizer.json"
     if pathlib.Path(folder).is_file():
@@ -44,7 +44,8 @@ def loaded(folder):
         raise InputError(f"{path}: {error}") from None
     settings, place = tokenizer_settings(folder), path.with_name("tokenizer_config.json")
     _settings.check(settings, place)
-    side = _settings.side(tokenizer, settings, place)
+    sides = (_settings.side("truncation_side", settings, tokenizer.truncation, place),
+             _settings.side("padding_side", settings, tokenizer.padding, place))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     try:
@@ -54,7 +55,7 @@ def loaded(folder):
         raise
     except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{place}: it does not say things as transformers says them ({error!r})") from error
-    return tokenizer, side
+    return tokenizer, *sides
 
 
 def tokenizer_settings(folder):
@@ -225,9 +226,32 @@ def open_encoder(model, folder, options, output, rank=2):
         raise InputError(f"{folder}: {model!r} gives a vector for each token, which tfmc.text.MultiVectorEmbedder takes")
     if more or len(kind.shape) != rank or not needed <= fed or "input_ids" not in model.inputs or not output[0](name):
         raise InputError(f"{folder}: {model!r} {output[1]}")
-    tokenizer, side = loaded(folder)
-    return model, folder, Cutter(lower_case(tokenizer, folder), not is_static(folder), side), (
-        "token_type_ids" in model.inputs and tells_apart(folder))
+    tokenizer, side, pads = loaded(folder)
+    cutter, kinds = Cutter(lower_case(tokenizer, folder), not is_static(folder), side), "token_type_ids" in model.inputs and tells_apart(folder)
+    if pads == "left" and "attention_mask" in model.inputs:
+        check_front(model, folder, cutter.whole(["a"])[0], kinds)
+    return model, folder, cutter, kinds
+
+
+FRONT = 6  # tokens of padding
+
+
+def check_front(model, folder, row, kinds):
+    """Refuses a folder that pads texts in front where its model makes other numbers of such a text than of the text alone: they
+    would depend on the texts beside it."""
+    limit = positions(folder)
+    front = FRONT if limit is None else min(FRONT, limit - len(row.ids))
+    if not row.ids or front < 1:
+        return
+    inputs = inputs_of(model.inputs, [row], [0], kinds)
+    filled = {name: np.pad(array, ((0, 0), (front, 0))) for name, array in inputs.items()}
+    pad = read(folder, "config.json").get("pad_token_id")
+    filled["input_ids"][:, :front] = pad if isinstance(pad, int) and pad >= 0 else 0
+    alone, padded = model(**inputs), model(**filled)
+    padded = padded[:, front:] if padded.ndim == 3 else padded
+    if np.abs(padded - alone).max(initial=0) > 5e-3 * np.abs(alone).max(initial=0):
+        raise InputError(f"{pathlib.Path(folder) / 'tokenizer_config.json'}: padding_side is left, and the model counts places from the first "
+                         "token: the numbers of a text would be others in each batch; \"right\" gives those that each text has alone")
 
 
 def inputs_of(model, encoded, numbers, kinds):
@@ -261,8 +285,9 @@ def most_tokens(folder):
         cut = read(folder, "tokenizer.json").get("truncation")
         return cut["max_length"] if cut else UNLIMITED
     said = text_settings(folder).get("max_seq_length")
-    limits = [said if said is not None else read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
-    if isinstance(limits[0], (int, float)) and limits[0] < 0:
+    settings = read(folder, "tokenizer_config.json")  # of which transformers 2 called the limit max_len
+    limits = [settings.get("model_max_length", settings.get("max_len")) if said is None else said, positions(folder)]
+    if isinstance(limits[0], (int, float)) and (limits[0] < 0 or isinstance(limits[0], float) and limits[0] < UNLIMITED):
         raise InputError(f"{folder}: texts have a limit of {limits[0]} tokens (model_max_length)")
     limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]
     return min(limits, default=UNLIMITED)

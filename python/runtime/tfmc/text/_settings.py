@@ -1,8 +1,8 @@
 """What tokenizer_config.json says of a tokenizer beside tokenizer.json, as transformers takes it, or in its place the older
 special_tokens_map.json and added_tokens.json.
 
-In: the tokenizer of tokenizer.json, the settings. Out: the tokenizer with tokens that the settings name, and the side on
-which texts are cut. Refused: what contradicts tokenizer.json. Which tokens stand around a text is for tokenizer.json alone:
+In: the tokenizer of tokenizer.json, the settings. Out: the tokenizer with tokens that the settings name, the side on which
+texts are cut, and whether spaces are taken out of decoded texts. Refused: what contradicts tokenizer.json. Which tokens stand around a text is for tokenizer.json alone:
 transformers reads add_bos_token and add_eos_token only where there is none. What classes do by themselves is _classes'.
 """
 import json
@@ -23,7 +23,8 @@ def content(token):
 def check(settings, place):
     """Kinds of values that every class of transformers refuses."""
     lists, flag, number = ("additional_special_tokens", "extra_special_tokens"), (bool,), (int, float, type(None))
-    kinds = dict(split_special_tokens=flag, add_prefix_space=(bool, type(None)), added_tokens_decoder=(dict,), model_max_length=number)
+    kinds = dict(split_special_tokens=flag, add_prefix_space=(bool, type(None)), added_tokens_decoder=(dict,), model_max_length=number,
+                 max_len=number, add_special_tokens=())  # the last is the name of a method
     wrong = [key for key, kind in kinds.items() if key in settings and not isinstance(settings[key], kind)]
     wrong += [key for key in NAMED if settings.get(key) is not None and not isinstance(content(settings[key]), str)]
     for key in lists:
@@ -45,12 +46,48 @@ def apply(tokenizers, tokenizer, settings, place, finish=None):
     tokenizer.encode_special_tokens = bool(settings.get("split_special_tokens"))
 
 
-def side(tokenizer, settings, place):
-    """On which side texts are cut: "right" or "left"."""
-    said = settings.get("truncation_side") or (tokenizer.truncation or {}).get("direction", "right")
+def side(key, settings, usual, place):
+    """On which side something happens to texts, "right" or "left". `usual`: what tokenizer.json says of it, or None."""
+    said = settings.get(key, (usual or {}).get("direction", "right"))
     if said not in ("right", "left"):
-        raise InputError(f"{place}: truncation_side is {said!r}, neither \"left\" nor \"right\"")
+        raise InputError(f"{place}: {key} is {said!r}, neither \"left\" nor \"right\"")
     return said
+
+
+# ---- texts of tokens ----
+
+CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"), (" 's", "'s"),
+           (" 've", "'ve"), (" 're", "'re"))  # in this order
+WITHIN = frozenset("".join(before for before, _ in CLEANED))  # no change reaches over another character
+
+
+def cleaned(text):
+    for before, after in CLEANED:
+        text = text.replace(before, after)
+    return text
+
+
+def cleaned_pieces(pieces):
+    """The pieces of the cleaned text of pieces: what a change may still reach is held back."""
+    held = ""
+    for piece in pieces:
+        held += piece
+        end = len(held)
+        while end and held[end - 1] in WITHIN:
+            end -= 1
+        if end:
+            yield cleaned(held[:end])
+            held = held[end:]
+    if held:
+        yield cleaned(held)
+
+
+def cleans(settings, tokenizer=None):
+    """Whether texts of tokens are cleaned: where the settings say so, but of a tokenizer of pairs (BPE) only where another one
+    says so, too. `tokenizer`: None for one that is none of the package tokenizers'."""
+    is_of_pairs = tokenizer is not None and type(tokenizer.model).__name__ == "BPE"
+    return bool(settings.get("clean_up_tokenization_spaces")) and (
+        not is_of_pairs or bool(settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")))
 
 
 # ---- what classes make of letters and spaces ----

@@ -17,13 +17,15 @@ class FileTokens:
 
     def __init__(self, folder):
         self.tokenizer = _folder.load_tokenizer(folder)
+        self.cleans = _settings.cleans(_folder.tokenizer_settings(folder), self.tokenizer)
         self.special = {token.content for token in self.tokenizer.get_added_tokens_decoder().values()}
 
     def encode(self, texts):
         return [encoded.ids for encoded in self.tokenizer.encode_batch_fast(texts)]
 
     def decode(self, ids):
-        return self.tokenizer.decode(ids, skip_special_tokens=True)
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return _settings.cleaned(text) if self.cleans else text
 
     def find(self, name):
         """The id of a language's token; None: the tokenizer has none."""
@@ -50,6 +52,7 @@ class PieceTokens:
             if name not in self.ids:
                 raise InputError(f"{folder / 'vocab.json'}: there is no \"{name}\"")
         settings = _folder.tokenizer_settings(folder)
+        self.cleans = _settings.cleans(settings)
         kind = settings.get("tokenizer_class") or _folder.read(folder, "config.json").get("model_type")
         self.has_prefixes = kind not in ("M2M100Tokenizer", "m2m_100")
         named = list(map(_settings.content, _settings.more(settings)))
@@ -98,7 +101,8 @@ class PieceTokens:
 
     def decode(self, ids):
         names = [self.names[i] for i in ids if i in self.names and i not in self.skipped]
-        return "".join(names).replace("▁", " ").strip()
+        text = "".join(names).replace("▁", " ").strip()
+        return _settings.cleaned(text) if self.cleans else text
 
     def find(self, name):
         return self.languages.get(name, self.languages.get(f"__{name}__"))
@@ -154,7 +158,9 @@ class Translator:
         self.tokens = tokens_of(self.folder)
         generation = self.model.generation
         if generation is None or set(self.model.inputs) != {"input_ids", "attention_mask", generation.input}:
-            raise InputError(f"{self.folder}: {self.model!r} does not write texts from input_ids and attention_mask")
+            raise InputError(f"{self.folder}: {self.model!r} does not write texts from input_ids and attention_mask: of a "
+                             "folder with a body alone (BartModel), AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(NEW) in "
+                             "transformers makes one that does; what continues texts is for tfmc.text.Writer")
         self.max_length = _folder.whole(max_length, "max_length") or _folder.positions(self.folder)
         self.batch_tokens = _folder.whole(batch_tokens, "batch_tokens") or BATCH_TOKENS
         self.defaults = self._defaults(_folder.generation_settings(self.folder, options))

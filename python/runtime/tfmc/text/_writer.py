@@ -1,6 +1,6 @@
 """Texts that a language model goes on with, and its answers to messages."""
 from .._errors import InputError, UsageError
-from . import _chat, _folder
+from . import _chat, _folder, _settings
 
 
 class Writer:
@@ -13,6 +13,7 @@ class Writer:
         if self.model.generation is None or len(self.model.inputs) != 1:
             raise InputError(f"{self.folder}: {self.model!r} does not continue rows of tokens")
         self._template, self._settings = None, _folder.generation_settings(self.folder, options)
+        self._cleans = _settings.cleans(_folder.tokenizer_settings(self.folder), self.tokenizer)
 
     def _options(self, rows, options):
         """Options of Model.generate for these rows of ids."""
@@ -40,9 +41,14 @@ class Writer:
         if len(written) != len(rows):
             raise UsageError("generate gives one text for each; num_return_sequences is for Model.generate")
         made = [row[len(given):].tolist() for row, given in zip(written, rows)]
-        return [self.tokenizer.decode(row[:-1] if row and row[-1] in ends else row) for row in made]
+        texts = [self.tokenizer.decode(row[:-1] if row and row[-1] in ends else row) for row in made]
+        return list(map(_settings.cleaned, texts)) if self._cleans else texts
 
     def _stream(self, row, options, ends=()):
+        pieces = self._pieces(row, options, ends)
+        yield from _settings.cleaned_pieces(pieces) if self._cleans else pieces
+
+    def _pieces(self, row, options, ends):
         from tokenizers.decoders import DecodeStream
         options = self._options([row], options)
         decode = DecodeStream(skip_special_tokens=True)
