@@ -3,6 +3,7 @@ sizes, or refused with words that name the operation. Not run without torch.
 """
 import unittest
 
+import numpy as np
 import tfmc
 from support import Case
 from torch_cases import compared, floats, ids, module_of, torch
@@ -327,6 +328,27 @@ class Operations(Case):
                 if function is run_time_indices:
                     calls = [{**call, "x": call["x"][..., :5]} for call in calls]
                 compared(module_of(function), calls, sizes)
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Divisions(Case):
+    """By 0, of and by what is not finite, of what has no room for a fraction: f32 as torch has it."""
+
+    def test_whole_quotients(self):
+        ends = torch.tensor([0.0, -0.0, 1, -1, 5, -5, 3.5, 0.1, 0.3, 1e9, 1e12, -1e20, 1e-20, float("inf"), -float("inf"), float("nan")])
+        x, y = ends.repeat_interleave(len(ends)), ends.repeat(len(ends))
+        for function in (lambda x, y: x // y, lambda x, y: torch.div(x, y, rounding_mode="floor"), lambda x, y: torch.div(x, y, rounding_mode="trunc")):
+            model = tfmc.compile(tfmc.from_torch(module_of(function), {"x": torch.tensor([7.0, 8]), "y": torch.tensor([2.0, 3])}, sizes={"x": {0: "n"}, "y": {0: "n"}}))
+            found = list(model.run({"x": x.numpy(), "y": y.numpy()}).values())[0]
+            np.testing.assert_allclose(found, function(x, y).numpy(), rtol=2e-7)
+
+    def test_numbers_and_scalars(self):
+        for function in (lambda x: 7 // x, lambda x: 5.5 % x, lambda x: torch.fmod(x, 2.5), lambda x: x // 2):
+            for example in (torch.tensor([2.0, -3, 0.7]), torch.tensor(0.7)):
+                model = tfmc.compile(tfmc.from_torch(module_of(function), {"x": example}, sizes={}))
+                found = list(model.run({"x": example.numpy()}).values())[0]
+                self.assertEqual(found.shape, tuple(example.shape))
+                np.testing.assert_allclose(found, function(example).numpy(), rtol=1e-6)
 
 
 @unittest.skipIf(torch is None, "no torch")
