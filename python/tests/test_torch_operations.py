@@ -399,6 +399,7 @@ class Refused(Case):
                 (lambda x: x.scatter(2, (x > 0).long(), x, reduce="multiply"), "reduces by multiply"),
                 (lambda x: x.scatter_reduce(2, (x > 0).long()[:, :2], x, "sum"), "a part of the other axes"),
                 (lambda x: F.cross_entropy(x[:, 0], x[:, 0].argmax(1), reduction="none").exp().mean(), "reduction"), (lambda x: (x * 2).long().topk(2).values, "topk of integers that may be beyond 2**24"),
+                (lambda x: torch.native_layer_norm(x, (6,), None, None, 1e-5)[1], "result 1 of aten.native_layer_norm"),
                 (lambda x: (x * 2).long().sort(-1).values, "sort of integers that may be beyond 2**24")):
             with self.subTest(words):
                 said = self.refused(tfmc.CompileError, words, tfmc.from_torch, module_of(function), {"x": floats(3, 7, 6)}, sizes=ROWS)

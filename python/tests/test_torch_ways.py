@@ -83,6 +83,13 @@ class Ways(Case):
         self.refused(tfmc.CompileError, ["a branch on 0.7*", "test_torch_ways.py:", "compare whole numbers"], tfmc.from_torch,
                      module_of(lambda x: x * 2 if 0.7 * x.numel() > 50 else x * 3), {"x": floats(3, 7, 4)}, sizes=BT)
 
+    def test_functions_of_fractions_of_sizes(self):
+        """The export has the number of the example in place of the fraction, and near sizes give the same."""
+        for forward, refused in ((lambda x: x * 2 if math.exp(x.shape[1] / 10) > 1.5 else x * 3, ((3, 6), (3, 4), (3, 30))),
+                                 (lambda x: x * 2 if math.log(x.shape[1] * 0.5) > 0.5 else x * 3, ((3, 6), (3, 3))),
+                                 (lambda x: x * 2 if math.exp(x.shape[1] // 3) > 7.2 else x * 3, ((3, 5), (3, 9)))):
+            self.ways(forward, BT, ((3, 7),), refused)
+
     def test_fractions_whose_divisor_may_be_negative(self):
         """Multiplied with it, the order would turn round."""
         for forward in (lambda x: x * 2 if x.shape[1] / (x.shape[0] - 5) < -2.5 else x * 3,

@@ -10,7 +10,7 @@ enum { BLOCKS = 3, GROUPS = 8 };
 static Claimer claimer_of(Claims *claims, int32_t thread) {
   const Grid grid = share_grid(BLOCKS, GROUPS, 2);
   return (Claimer){.claims = claims, .grid = grid, .serial = 1, .thread = thread, .threads = 2,
-                   .own = share_part(&grid, thread)};
+                   .own = share_of_thread(&grid, thread)};
 }
 
 /* Takes all that is left for the thread; counts[block][group] rise. */
@@ -36,7 +36,7 @@ Test(runtime_shares, each_unit_is_taken_once_and_the_last_of_a_part_by_its_owner
 static Claimer keeper_of(Claims *claims, int64_t groups, int32_t thread) {
   const Grid grid = share_grid(1, groups, 2);
   return (Claimer){.claims = claims, .grid = grid, .serial = 1, .thread = thread, .threads = 2, .keeps = true,
-                   .own = share_part(&grid, thread)};
+                   .own = share_of_thread(&grid, thread)};
 }
 
 /* The units that thread 1 gets if thread 0 has not begun yet; then thread 0 gets the others, its own first. Each is

@@ -308,7 +308,7 @@ def compare_ways(source, writer, module, inputs, run):
     engine, and the operations of the example."""
     texts, engine, flop = run
     for condition, name, by in other_ways(writer):
-        if is_far(writer, name, by, flop):
+        if by is None or is_far(writer, name, by, flop):
             source.text = required(source.text, condition)
         else:
             compare_way(source, writer, module, texts, engine, resized(writer, inputs, name, by)[0], condition)

@@ -441,7 +441,10 @@ class Writer(Constants):
                 ATEN["item"](self, node, *node.args)
             return  # a number: written where it is used
         if node.target is operator.getitem:
-            self.names[node.name] = self.names[f"{node.args[0].name}.{node.args[1]}"]
+            of, i = node.args
+            if f"{of.name}.{i}" not in self.names:
+                self.no(f"result {i} of aten.{self.operation(of)}", "write what gives it with other operations")
+            self.names[node.name] = self.names[f"{of.name}.{i}"]
             return
         if self.folds(node):
             return

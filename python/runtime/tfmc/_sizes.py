@@ -157,7 +157,8 @@ FUNCTIONS = {"math": math, "torch": torch, "round": round, "min": min, "max": ma
 
 def other_ways(w):
     """(condition, name, by how much) of sizes at which a condition that the export took for given does not hold: 1, which it
-    never looks at, and what its guards say. Of most conditions torch alone makes use, with the same numbers."""
+    never looks at, and what its guards say. Of most conditions torch alone makes use, with the same numbers; by how much is None
+    if not."""
     known = {w.symbols[symbol]: n for symbol, n in examples(w).items()}
     for name, n in sorted(known.items()):
         if name not in w.derived.values():
@@ -217,18 +218,31 @@ def allowed(w, name):
 def breaking(w, text, known, fixed):
     """The least change of one size with which the condition does not hold; of an order the least two, as at the first both ways
     may give the same."""
-    holds, ordered = computed(text), re.search("[<>]", text)
+    holds, ordered, names = computed(text), re.search("[<>]", text), sorted(words(text) & set(known) - fixed)
     if not holds(known):  # of sizes that stand for others in the export
         return
-    for name in sorted(words(text) & set(known) - fixed):
+    if is_pinned(text):
+        for name in names:
+            if not all(holds({**known, name: n}) for n in range(2, LONGEST)):
+                yield condition(w, text, holds, name, known), name, None
+                return
+    for name in names:
         low, high = allowed(w, name)
         nearest = sorted(range(2, LONGEST), key=lambda n: abs(n - known[name]))
         broken = (n for n in (*nearest, *range(LONGEST, FARTHEST), *(1 << i for i in range(12, 31)))
                   if low <= n <= high and not holds({**known, name: n}))
-        fixed_number = re.fullmatch(r"[^=<>!%/]+ == \d+", text)  # which a function of sizes became: near ones may give the same
-        more = [n for n in (2, 3 * known[name]) if low <= n <= high and not holds({**known, name: n})] if fixed_number else []
+        fixed_number = re.fullmatch(r"[^=<>!]+ == \(?-?\d+\)?", text)  # which a function of sizes became: near ones may give the same
+        others = (2, known[name] // 2, 2 * known[name], 3 * known[name], 8 * known[name]) if fixed_number else ()
+        more = [n for n in others if low <= n <= high and not holds({**known, name: n})]
         for n in dict.fromkeys((*itertools.islice(broken, 2 if ordered else 1), *more)):
             yield condition(w, text, holds, name, known), name, n - known[name]
+
+
+def is_pinned(text):
+    """Whether a condition is what a function of a fraction (math.log(n / 10)) made of it: the number that the example has, of which
+    the export knows nothing else. Torch itself has none of fractions."""
+    found = re.fullmatch(r"([^=<>!]+) == \(?-?[\d.]+\)?", text)
+    return bool(found and re.search(r"sym_float|(?<!/)/(?!/)", found[1]))
 
 
 def condition(w, text, holds, name, known):
