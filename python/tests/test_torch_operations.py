@@ -289,7 +289,7 @@ def others(x):
     return (x.diagonal(0, 1, 2).sum(1), x[:, :3].prod(1), (x > 0).count_nonzero(1), torch.linspace(0, 1, 5) + x[:, :1, :5], x.movedim(1, 2).sum(2),
             x.narrow(1, 1, 2), x.tile(2)[..., :12], x.swapaxes(1, 2).sum(2), x.aminmax(dim=2).max,
             torch.std_mean(x, 2)[0], F.softmin(x, -1), F.tanhshrink(x), F.hardshrink(x), F.softshrink(x), F.threshold(x, 0.1, 2.0), F.prelu(x, torch.tensor([0.2])),
-            torch.trace(x[0, :2, :2]), x.diff(dim=1), torch.heaviside(x, torch.tensor(0.5)), x.std(), x.var((1, 2)), torch.meshgrid(x[0, 0], x[0, 1], indexing="ij")[0])
+            torch.trace(x[0, :2, :2]), x.diff(dim=1), torch.heaviside(x, torch.tensor(0.5)), x.std(), x.std(unbiased=False), x.var(False), x.var((1, 2)), torch.meshgrid(x[0, 0], x[0, 1], indexing="ij")[0])
 
 
 SAME = [

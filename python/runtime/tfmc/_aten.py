@@ -514,6 +514,8 @@ ATEN.update({name: lambda w, node, x, axes=None, keepdim=False, name=name: share
 
 @aten("var", "std")
 def variance(w, node, x, axes=None, unbiased=True, keepdim=False, *, correction=None):
+    if isinstance(axes, bool):  # of all elements: the overload without axes
+        axes, unbiased = None, axes
     axes = list(range(w.rank(x))) if axes in (None, []) else [axes] if isinstance(axes, int) else axes
     axes = sorted((w.axis(x, a) for a in axes), reverse=True)
     less, mean, n = int(unbiased) if correction is None else correction, w.text(x), [w.shape(x)[a] for a in axes]
