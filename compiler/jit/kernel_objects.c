@@ -15,6 +15,7 @@
 
 typedef struct Part {
   VEC(PlannedKernel) kernels;
+  CacheKey key;
 } Part;
 
 typedef struct Parts {
@@ -54,7 +55,15 @@ static void add_kernel(Parts *parts, const Plan *plan, const PlannedKernel *kern
   vec_push(parts->arena, &part->kernels, *kernel);
 }
 
-/* In the order in which the first kernel of each stands in the plan. */
+static Plan plan_of_part(const Plan *plan, const Part *part) {
+  Plan made = *plan;
+  made.kernels.items = part->kernels.items;
+  made.kernels.n = part->kernels.n;
+  return made;
+}
+
+/* In the order in which the first kernel of each stands in the plan. Their keys are texts of numbers, which the locale
+ * of this thread writes; threads that are made have that of the process. */
 static Parts parts_of(Arena *arena, const Plan *plan) {
   Parts parts = {.arena = arena, .of_text = map_new(arena)};
   Map seen = map_new(arena);
@@ -63,6 +72,10 @@ static Parts parts_of(Arena *arena, const Plan *plan) {
     if (map_has(&seen, kernel->name)) continue;
     map_put(&seen, kernel->name, NULL);
     add_kernel(&parts, plan, kernel);
+  }
+  for (size_t i = 0; i < parts.items.n; i++) {
+    const Plan part = plan_of_part(plan, parts.items.items[i]);
+    parts.items.items[i]->key = cache_key(&part);
   }
   return parts;
 }
@@ -111,17 +124,17 @@ typedef struct Generator {
   LLVMTargetMachineRef machine;
 } Generator;
 
-static Bytes object_of_part(Generator *g, const Plan *part, bool *is_stored) {
+static Bytes object_of_part(Generator *g, const Part *part, bool *is_stored) {
   Bytes bytes = {0};
   const CodeCache *cache = g->of_all->cache;
-  const CacheKey key = cache_key(part);
-  if (cache) bytes.data = cache_read(g->arena, cache, &key, &bytes.size);
+  const Plan plan = plan_of_part(g->of_all->plan, part);
+  if (cache) bytes.data = cache_read(g->arena, cache, &part->key, &bytes.size);
   *is_stored = false;
   if (bytes.data) return bytes;
-  if (!g->machine) g->machine = target_machine(&g->diag, part->target);
-  if (g->machine) bytes = generate(g->arena, &g->diag, part, g->machine);
+  if (!g->machine) g->machine = target_machine(&g->diag, plan.target);
+  if (g->machine) bytes = generate(g->arena, &g->diag, &plan, g->machine);
   *is_stored = cache && bytes.data;
-  if (*is_stored) cache_write(cache, &key, bytes.data, bytes.size);
+  if (*is_stored) cache_write(cache, &part->key, bytes.data, bytes.size);
   return bytes;
 }
 
@@ -152,11 +165,8 @@ static void *generate_parts(void *context) {
   Arena *arena = arena_create();
   Generator g = {.of_all = context, .arena = arena, .diag = diag_new(arena)};
   for (size_t i = 0; next_part(g.of_all, &i);) {
-    Plan part = *g.of_all->plan;
     bool is_stored;
-    part.kernels.items = g.of_all->parts->items.items[i]->kernels.items;
-    part.kernels.n = g.of_all->parts->items.items[i]->kernels.n;
-    const Bytes object = object_of_part(&g, &part, &is_stored);
+    const Bytes object = object_of_part(&g, g.of_all->parts->items.items[i], &is_stored);
     finish_part(&g, i, object, is_stored);
   }
   if (g.machine) LLVMDisposeTargetMachine(g.machine);

@@ -171,8 +171,9 @@ class SentenceFiles(ImportCase):
                               ([pooling], "another place"), ([first, pooling, first], "another place"),
                               ([first], "there is no module Pooling"), ([], "there is no module Pooling"),
                               ([kind(first, "custom_st.Transformer"), pooling], "a module custom_st.Transformer is not known here"),
-                              *(([first, pooling, kind(normalize, f"sentence_transformers.models.{name}")], f"a module {name} ")
-                                for name in ("Router", "Asym", "LSTM", "CNN", "WeightedLayerPooling", "SparseStaticEmbedding")),
+                              *(([first, pooling, kind(normalize, f"sentence_transformers.models.{name}")], f"a module {name} {why}")
+                                for why, names in (("is not computed: ", ("LSTM", "CNN", "WeightedLayerPooling", "SparseStaticEmbedding")),
+                                                   ("chooses other modules for each task", ("Router", "Asym"))) for name in names),
                               ([first | dict(path="0_Transformer"), pooling], 'lies in "0_Transformer": copy the files'),
                               ([first, pooling, dense | dict(path="")], 'no "path" of a folder'),
                               ([first, pooling, dense | dict(path="../2_Dense")], 'no "path" of a folder'),
